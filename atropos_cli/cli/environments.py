@@ -153,7 +153,7 @@ def build_command(session: Session, name: str, args: Sequence[str], use: Use) ->
     of_backend = buckets[-1].label
     own = [] if use.own is None else [use.own]
     if use.full:
-        buckets += reward_buckets(registry, args, environment.rewards, lenient=lenient)
+        buckets += reward_buckets(registry, args, environment, lenient=lenient)
         buckets += role_buckets(args, environment.roles, lenient=lenient)
         buckets += tools_buckets(registry, args, lenient=lenient)
     extra = signature_of(use.action)

@@ -20,18 +20,25 @@ if TYPE_CHECKING:
     from atropos_cli.config.sources import Bucket
     from atropos_cli.console.commands import Flag
     from atropos_cli.plugins.registry import Registry
+    from atropos_cli.ports.environment import Environment
 
 _SECOND_NAME = re.compile(r", --reward\.[\w.-]+")
 
 
 def reward_buckets(
-    registry: Registry, args: Sequence[str], own: Iterable[Any] = (), *, lenient: bool = False
+    registry: Registry, args: Sequence[str], environment: type[Environment] | None = None, *, lenient: bool = False
 ) -> list[Bucket]:
-    """The option groups of the rewards that are wanted, or of `own` (the environment's) when none are named.
+    """The option groups of the rewards that are wanted, or of the environment's when none are named.
 
-    lenient: for help; a reward that cannot be loaded is passed over. Otherwise raises as the registry does.
+    lenient: for help; a reward that cannot be loaded is passed over. Otherwise raises as the registry does; but where
+    the environment's options decide on its rewards, only the plan knows their names.
     """
-    return _buckets(registry, _wanted(args), own, lenient=lenient)
+    from atropos_cli.rollout.references import varied_rewards
+
+    if environment is None:
+        return _buckets(registry, _wanted(args), (), lenient=lenient)
+    lenient = lenient or varied_rewards(environment)
+    return _buckets(registry, _wanted(args), environment.rewards, lenient=lenient)
 
 
 def _buckets(registry: Registry, wanted: Sequence[str], own: Iterable[Any], *, lenient: bool) -> list[Bucket]:

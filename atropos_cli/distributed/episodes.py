@@ -18,9 +18,8 @@ from atropos_cli.errors import ConfigError
 from atropos_cli.io.append import atomic_write
 from atropos_cli.plugins.discovery import get_registry
 from atropos_cli.ports.environment import Environment, GameEnvironment
-from atropos_cli.ports.reward import Reward
 from atropos_cli.ports.trainer import TrainContext
-from atropos_cli.rollout.references import component_rewards
+from atropos_cli.rollout.references import component_rewards, environment_rewards, reward_objects
 
 CODE = "code"
 CLIENTS = {"atropos_episodes": inside, "atropos_chat": chat}
@@ -79,7 +78,7 @@ def _check_environments(plan: Plan, trainer: str, hint: str) -> None:
                 f"environment {ref.name!r} makes groups of its own, and {trainer} plays one rollout at a time",
                 hint=hint,
             )
-        own = {reward.name: reward for reward in cls.rewards if isinstance(reward, Reward)}
+        own = reward_objects(environment_rewards(ref, registry))
         for reward in component_rewards(rewards, own, registry):
             if reward.kind == "group":
                 raise ConfigError(

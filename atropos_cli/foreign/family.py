@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -104,13 +105,17 @@ def describe(
     stamps = [*(stamp(file) for file in (dialect.file, *files)), *environment_stamps(python)]
 
     def ask() -> Data:
-        hello = asyncio.run(_ask(ForeignProcess(dialect, python, settings, cwd=cwd)))
+        # In a thread: whoever asks may be in a loop of its own, as a run is that makes the parts of its plan.
+        with ThreadPoolExecutor(1) as thread:
+            asked = _ask(dialect, python, settings, cwd)
+            hello = thread.submit(asyncio.run, asked).result()
         return {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
 
     return kept_answer("foreign", [dialect.name, python, settings, stamps], ask)
 
 
-async def _ask(process: ForeignProcess) -> Data:
+async def _ask(dialect: Dialect, python: str, settings: Data, cwd: str | None) -> Data:
+    process = ForeignProcess(dialect, python, settings, cwd=cwd)
     try:
         return await process.open()
     finally:

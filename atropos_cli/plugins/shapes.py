@@ -48,7 +48,7 @@ def environment_problems(component: Any) -> Iterator[Problem]:
         if isinstance(value, str) or not isinstance(value, Sequence):
             names = [str(item) for item in value] if isinstance(value, Mapping | Set) else [value]
             yield f"class {name}: {field} is {value!r}, not a tuple", f"{field} = {tuple(names)!r}"
-    yield from _rewards(name, component.rewards)
+    yield from rewards_problems(name, component.rewards)
     for method, words in _CALLS.items():
         function = inspect.getattr_static(component, method, None)
         if inspect.isfunction(function) and not _takes(function, 1 + len(words)):
@@ -69,12 +69,14 @@ def reward_problems(reward: Any) -> Iterator[Problem]:
         )
 
 
-def _rewards(name: str, rewards: Any) -> Iterator[Problem]:
+def rewards_problems(name: str, rewards: Any, what: str = "rewards") -> Iterator[Problem]:
+    """Rewards are Reward objects and names. what: what the class calls them."""
     from atropos_cli.ports.reward import Reward
 
     if isinstance(rewards, str | Reward) or not isinstance(rewards, Sequence):
         shown = repr(rewards) if isinstance(rewards, str) else getattr(rewards, "__name__", "...")
-        yield f"class {name}: rewards is {found(rewards)}, not a tuple of rewards", f"rewards = ({shown},)"
+        shown = f"rewards = ({shown},)" if what == "rewards" else "return a list of rewards"
+        yield f"class {name}: {what} is {found(rewards)}, not a tuple of rewards", shown
         return
     for place, item in enumerate(rewards):
         if isinstance(item, Reward):
@@ -83,7 +85,7 @@ def _rewards(name: str, rewards: Any) -> Iterator[Problem]:
             hint = (
                 f"write @reward above def {item.__name__}" if inspect.isroutine(item) else "use @reward on a function"
             )
-            yield f"class {name}: rewards[{place}] is {found(item)}, not a reward", hint
+            yield f"class {name}: {what}[{place}] is {found(item)}, not a reward", hint
 
 
 def _takes(function: Any, count: int) -> bool:

@@ -97,10 +97,11 @@ class RoleModel(Protocol):
         sampling: Sampling | None = None,
         tools: Sequence[JsonDict] | None = None,
     ) -> Sequence[Completion]:
-        """Exactly n completions, under the limits and retries of the role and the deadline of the group."""
+        """Exactly n completions, under the limits and retries of the role and the deadline of the group. Without tokens
+        and finish reason: in a rollout their messages are not trained on."""
 
     async def reply(self, messages: Sequence[Message]) -> Message:
-        """One reply, without tokens: ready to be shown to another model."""
+        """The message of one completion: ready to be shown to another model."""
 
     async def tokenize(self, text: str) -> Sequence[int]:
         """The ids of a text by the role's tokenizer, without special tokens added."""
@@ -318,6 +319,12 @@ class Environment(ABC):
         others: the roles with a model of their own, which make no rollouts.
         """
         return None
+
+    @classmethod
+    def rewards_for(cls, config: Any) -> Sequence[Reward | str]:
+        """The rewards with these options, where they decide on them: the same in each process. In `rewards` are those
+        of the defaults, and all that have options of their own."""
+        return cls.rewards
 
     def requests_at_once(self, group_size: int) -> int:
         """How many requests one group of several turns keeps in flight: decides how many groups are open at a time."""

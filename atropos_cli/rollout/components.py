@@ -23,7 +23,7 @@ from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.heldout import HeldOut, held_out_plan
 from atropos_cli.rollout.mixture import made_environment, mixture_of
 from atropos_cli.rollout.pushing import Pushed
-from atropos_cli.rollout.references import component_rewards
+from atropos_cli.rollout.references import component_rewards, environment_rewards, reward_objects
 from atropos_cli.rollout.replycache import ReplyCache, cache_folder, identity
 from atropos_cli.rollout.report import Examined
 from atropos_cli.rollout.roles import Opening, Role, described, open_roles
@@ -141,5 +141,5 @@ def make_environment(plan: Plan, registry: Registry) -> tuple[Environment, list[
         mixture = mixture_of(plan, registry)
         return mixture, [reward for part in mixture.parts.values() for reward in part.rewards]
     environment = made_environment(plan, registry)
-    own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
+    own = reward_objects(environment_rewards(plan.environment, registry))
     return environment, component_rewards(plan.rewards, own, registry)

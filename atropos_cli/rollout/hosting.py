@@ -18,7 +18,13 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment, GameEnvironment
 from atropos_cli.rollout.episodes import EpisodeState, with_tools
 from atropos_cli.rollout.mixture import Mixture
-from atropos_cli.rollout.references import component_rewards, find_rewards, make_config
+from atropos_cli.rollout.references import (
+    component_rewards,
+    environment_config,
+    find_rewards,
+    reward_objects,
+    rewards_with,
+)
 from atropos_cli.rollout.returned import episode_of, messages_of, task_of, tasks_of
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import as_failures
@@ -47,13 +53,12 @@ class Hosted:
         check_hosted(cls, registration.name)
         self.name = registration.name
         self.summary = registration.summary
-        owner = f"environment {registration.name!r}"
-        config = make_config(cls.Config, options, owner=owner, env_prefix="ATROPOS_ENV__")
+        config = environment_config(cls, registration.name, options)
         self.environment = cls(config)
         self.split = split or cls.splits[0]
         check_split(cls, self.split)
-        own = {item.name: item for item in cls.rewards if not isinstance(item, str)}
-        self._scorer = Scorer(component_rewards(find_rewards((), cls.rewards, registry), own, registry))
+        own = rewards_with(cls, config)
+        self._scorer = Scorer(component_rewards(find_rewards((), own, registry), reward_objects(own), registry))
         self._seed = seed
         self._source: Sequence[Task] | None = None
 

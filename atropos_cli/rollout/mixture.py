@@ -31,7 +31,14 @@ from atropos_cli.plugins.errortext import describe_error
 from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Config, Environment, Episode, GroupContext, MaybeAwaitable, TaskStream
 from atropos_cli.ports.reward import Reward
-from atropos_cli.rollout.references import component_rewards, find_rewards, make_config, reference
+from atropos_cli.rollout.references import (
+    component_rewards,
+    environment_config,
+    environment_rewards,
+    find_rewards,
+    reference,
+    reward_objects,
+)
 from atropos_cli.rollout.returned import task_of, tasks_of
 
 NAME = "mix"
@@ -280,7 +287,7 @@ def parts_of(members: Sequence[Member], registry: Registry) -> list[Part]:
     parts = []
     for member in members:
         environment = made_environment(member, registry)
-        own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
+        own = reward_objects(environment_rewards(member.environment, registry))
         parts.append(Part(member, environment, component_rewards(member.rewards, own, registry)))
     return parts
 
@@ -289,8 +296,7 @@ def made_environment(source: Plan | Member, registry: Registry) -> Environment:
     """An environment as a plan or a member of its mixture has it. Not opened yet."""
     ref = source.environment
     cls = registry.find("environment", ref.name, dist=ref.dist).load()
-    config = make_config(cls.Config, ref.config, owner=f"environment {ref.name!r}", env_prefix="ATROPOS_ENV__")
-    environment: Environment = cls(config)
+    environment: Environment = cls(environment_config(cls, ref.name, ref.config))
     if source.prompt:
         environment.prompt = prompt_of(cls, source.prompt)
     return environment
@@ -341,12 +347,13 @@ def _member(text: str, settings: GenSettings, registry: Registry) -> Member:
     given = {**settings.reward_options, **nested(rewards, f"--of {text!r}")}
     if isinstance(own.get("weight"), bool):
         raise UsageError(f"--of {text!r}: a weight is a number", hint=f"--of {said.name}:weight=2")
+    ref = reference(registration, cls.Config, options)
     try:
         return Member(
             name=name,
             weight=own.get("weight", 1.0),
-            environment=reference(registration, cls.Config, options),
-            rewards=find_rewards(wanted, cls.rewards, registry, given),
+            environment=ref,
+            rewards=find_rewards(wanted, environment_rewards(ref, registry), registry, given),
             group_size=own.get("group_size"),
             split=own.get("split") or _split(cls, settings.split),
             prompt=prompt_of(cls, None, own.get("prompt") or settings.prompt).data,

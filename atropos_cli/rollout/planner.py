@@ -20,10 +20,17 @@ from atropos_cli.models.sources import names_a_path
 from atropos_cli.plugins.firstparty import MODELS, pip_install
 from atropos_cli.plugins.registry import Registration, Registry
 from atropos_cli.ports.environment import Environment
-from atropos_cli.ports.reward import Reward
 from atropos_cli.rollout.heldout import held_out_plan
 from atropos_cli.rollout.mixture import MixConfig, Mixture, find_members
-from atropos_cli.rollout.references import component_rewards, find_rewards, find_tools, make_config, reference
+from atropos_cli.rollout.references import (
+    component_rewards,
+    environment_rewards,
+    find_rewards,
+    find_tools,
+    make_config,
+    reference,
+    reward_objects,
+)
 from atropos_cli.rollout.supply import check_whole
 from atropos_cli.rollout.tasks import check_split
 
@@ -104,14 +111,16 @@ class _Chosen:
 def _chosen(env: Registration, settings: GenSettings, options: Mapping[str, Any], registry: Registry) -> _Chosen:
     cls = env.load()
     if not (isinstance(cls, type) and issubclass(cls, Mixture)):
-        rewards = find_rewards(settings.rewards, cls.rewards, registry, settings.reward_options)
+        ref = reference(env, cls.Config, options)
+        own = environment_rewards(ref, registry)
+        rewards = find_rewards(settings.rewards, own, registry, settings.reward_options)
         return _Chosen(
             (cls,),
-            reference(env, cls.Config, options),
+            ref,
             rewards,
             tuple(cls.roles),
             prompt=prompt_of(cls, None, settings.prompt).data,
-            asked=_asked(rewards, cls.rewards, registry),
+            asked=_asked(rewards, own, registry),
         )
     config = make_config(cls.Config, options, owner="a mixture", env_prefix="ATROPOS_ENV__")
     assert isinstance(config, MixConfig)
@@ -122,7 +131,7 @@ def _chosen(env: Registration, settings: GenSettings, options: Mapping[str, Any]
     asked: dict[str, Any] = {}
     for member, one in zip(members, found, strict=True):
         check_split(one, member.split)
-        asked |= _asked(member.rewards, one.rewards, registry)
+        asked |= _asked(member.rewards, environment_rewards(member.environment, registry), registry)
     roles = tuple(dict.fromkeys(role for one in found for role in one.roles))
     return _Chosen(tuple(found), ref, (), roles, members, asked=asked)
 
@@ -174,8 +183,8 @@ def choose_backend(settings: GenSettings, registry: Registry, *, exists: bool = 
 
 def _asked(refs: Sequence[RewardRef], own: Sequence[Any], registry: Registry) -> dict[str, dict[str, Any]]:
     """The roles that the rewards with options ask: reward and default sampling, by role."""
-    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
-    rewards = component_rewards([ref for ref in refs if ref.config or ref.access], by_name, registry)
+    having = [ref for ref in refs if ref.config or ref.access]
+    rewards = component_rewards(having, reward_objects(own), registry)
     return {
         role: {"reward": one.name, "sampling": sampling} for one in rewards for role, sampling in one.roles().items()
     }

@@ -13,8 +13,9 @@ from atropos_cli.config.secrets import secret_fields, secrets_from_environment
 from atropos_cli.config.settings import GenSettings
 from atropos_cli.domain.base import JsonDict
 from atropos_cli.domain.refs import ComponentRef, RewardRef, ToolsRef
-from atropos_cli.errors import ConfigError, PluginError, UsageError
+from atropos_cli.errors import AtroposError, ConfigError, PluginError, UsageError
 from atropos_cli.plugins.registry import Registration, Registry
+from atropos_cli.plugins.shapes import rewards_problems
 from atropos_cli.ports.backend import NoOptions
 from atropos_cli.ports.environment import Environment, GameEnvironment
 from atropos_cli.ports.reward import Reward
@@ -56,6 +57,45 @@ def configured(reward: Reward, options: Mapping[str, Any]) -> Reward:
     return reward.configured(_reward_config(reward, options))
 
 
+def environment_rewards(ref: ComponentRef, registry: Registry) -> Sequence[Reward | str]:
+    """The rewards of a plan's environment, with the options that it has there.
+
+    Raises ConfigError for options, such as a secret that is missing here, only where they decide on the rewards.
+    """
+    cls: type[Environment] = registry.find("environment", ref.name, dist=ref.dist).load()
+    return rewards_with(cls, environment_config(cls, ref.name, ref.config)) if varied_rewards(cls) else cls.rewards
+
+
+def varied_rewards(cls: type[Environment]) -> bool:
+    """Do the options of an environment decide on its rewards?"""
+    own: Any = cls.rewards_for
+    default: Any = Environment.rewards_for
+    return own.__func__ is not default.__func__
+
+
+def rewards_with(cls: type[Environment], config: BaseModel) -> Sequence[Reward | str]:
+    """The rewards of an environment with these options. Raises PluginError for anything else than rewards."""
+    try:
+        own = cls.rewards_for(config)
+    except AtroposError:
+        raise
+    except Exception as error:
+        raise PluginError(f"{cls.__name__}.rewards_for() failed: {type(error).__name__}: {error}") from error
+    for problem, hint in rewards_problems(cls.__name__, own, "rewards_for()"):
+        raise PluginError(problem, hint=hint)
+    return own
+
+
+def environment_config(cls: type[Environment], name: str, options: Mapping[str, Any]) -> BaseModel:
+    """The options of an environment, checked. Raises ConfigError."""
+    return make_config(cls.Config, options, owner=f"environment {name!r}", env_prefix="ATROPOS_ENV__")
+
+
+def reward_objects(own: Sequence[Reward | str]) -> dict[str, Reward]:
+    """The rewards that an environment brings along, by their names; the others are installed ones."""
+    return {item.name: item for item in own if isinstance(item, Reward)}
+
+
 def named_rewards(own: Sequence[Any], registry: Registry) -> list[Reward]:
     """The rewards without options that an environment gives by name, as NAME or NAME=WEIGHT, with their weights."""
     rewards = []
@@ -86,7 +126,7 @@ def find_rewards(
 
     options: what was given for the rewards that have options, by their names.
     """
-    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
+    by_name = reward_objects(own)
     if not wanted:
         refs = [_own_reference(item, registry, options or {}) for item in own]
     else:

@@ -18,7 +18,7 @@ from atropos_cli.rollout.backends import close_part
 from atropos_cli.rollout.dispatch import Dispatcher
 from atropos_cli.rollout.episodes import failure
 from atropos_cli.rollout.groups import GroupRoller, Run
-from atropos_cli.rollout.references import component_rewards
+from atropos_cli.rollout.references import component_rewards, environment_rewards, reward_objects
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
 
@@ -65,7 +65,7 @@ async def rehearse(plan: Plan, environment: Environment, task: Task, registry: R
 
 async def _opened(plan: Plan, environment: Environment, registry: Registry, found: Rehearsal) -> list[Reward]:
     """The plan's rewards, without those that cannot work here."""
-    own = {reward.name: reward for reward in environment.rewards if isinstance(reward, Reward)}
+    own = reward_objects(environment_rewards(plan.environment, registry))
     rewards = []
     for ref in plan.rewards:
         try:

@@ -185,11 +185,11 @@ class _Model:
         line = f"{dispatcher.backend.model} ({self.role.name})"
         with self._naming_the_role(dispatcher):
             found = await exactly(dispatcher, request, self._limits(dispatcher), self._next_seed, line=line)
-        return [completion for generation in found for completion in generation.completions][:n]
+        return [_not_ours(completion) for generation in found for completion in generation.completions][:n]
 
     async def reply(self, messages: Sequence[Message]) -> Message:
         """See RoleModel."""
-        return _without_tokens((await self.generate(messages))[0].message)
+        return (await self.generate(messages))[0].message
 
     async def tokenize(self, text: str) -> Sequence[int]:
         """See RoleModel."""
@@ -242,6 +242,12 @@ class _Model:
     def _next_seed(self) -> int:
         self.asked += 1
         return int.from_bytes(blake2b(f"{self.seed}/{self.asked}".encode(), digest_size=4).digest(), "big") >> 1
+
+
+def _not_ours(completion: Completion) -> Completion:
+    """Its message without the marks of a reply that is trained on: whatever a rollout makes of it, it is not."""
+    message = completion.message.model_copy(update={"tokens": None, "finish_reason": None})
+    return completion.model_copy(update={"message": message})
 
 
 def _without_tokens(message: Message) -> Message:

@@ -60,7 +60,7 @@ class Worker:
         self._job = 0
         self._traces = 0
         self._trace: str | None = None
-        loaded = load_rewards(config["rewards"], config.get("environment"), config.get("options", {}))
+        loaded = load_rewards(config)
         self.described = [info for _, info in loaded]
         self._tell = len(loaded) > 1
         guarded = [self._guarded(reward) for reward, _ in loaded]
@@ -157,20 +157,32 @@ class Worker:
             raise type(type(error).__name__, (Exception,), {})(str(error)) from None
 
 
-def load_rewards(wanted: list[list[Any]], environment: str | None, options: Message) -> list[tuple[Reward, Message]]:
-    """(reward with its weight, what it is) for each [name, weight or null]. Raises PluginError and ConfigError."""
+def load_rewards(config: Message) -> list[tuple[Reward, Message]]:
+    """(reward with its weight, what it is) for each of a `RewardSet`. Raises PluginError and ConfigError."""
     from atropos_cli.plugins.discovery import get_registry
-    from atropos_cli.rollout.references import configured
+    from atropos_cli.rollout.references import (
+        configured,
+        environment_config,
+        reward_objects,
+        rewards_with,
+        varied_rewards,
+    )
 
     registry = get_registry()
     own: dict[str, Reward] = {}
     owner: Message = {}
-    if environment is not None:
+    options: Message = config.get("options", {})
+    if (environment := config.get("environment")) is not None:
         registration = registry.find("environment", environment)
-        own = {item.name: item for item in registration.load().rewards if isinstance(item, Reward)}
+        cls = registration.load()
+        rewards = cls.rewards
+        if (made_with := config.get("made_with")) is not None and varied_rewards(cls):
+            with contextlib.suppress(ConfigError):  # an environment that has lost an option since then
+                rewards = rewards_with(cls, environment_config(cls, environment, made_with))
+        own = reward_objects(rewards)
         owner = {"dist": registration.dist, "version": registration.version}
     loaded = []
-    for name, weight in wanted:
+    for name, weight in config["rewards"]:
         if name in own:
             reward, origin = own[name], owner
         else:

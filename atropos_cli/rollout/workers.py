@@ -32,12 +32,14 @@ from atropos_cli.isolation.spec import WorkerCrashed, WorkerTimeout
 class RewardSet:
     """What a worker loads: (name, weight or None for the reward's own) each; environment: whose own rewards count.
 
-    options: of the rewards that have some, by their names.
+    options: of the rewards that have some, by their names. made_with: the options of the environment, None where they
+    are not known.
     """
 
     rewards: tuple[tuple[str, float | None], ...]
     environment: str | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    made_with: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class ScorePool:
         config = {
             "rewards": [list(pair) for pair in self._rewards.rewards],
             "environment": self._rewards.environment,
+            "made_with": self._rewards.made_with,
             "options": {name: dict(given) for name, given in self._rewards.options.items()},
             "memory_mb": self._options.memory_mb,
         }

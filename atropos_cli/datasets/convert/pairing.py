@@ -99,7 +99,7 @@ def diverge(
             raise BadMessage("prefix", "one side continues the other, so one of them has no answer left")
         if at < min(begin, other):
             raise BadMessage("prompts_differ", f"message {at} of the prompts differs")
-        if a[at]["role"] != "assistant" or b[at]["role"] != "assistant":
+        if not _learned(a[at]) or not _learned(b[at]):
             raise BadMessage("environment_differs", f"message {at} differs first, and it is not a reply")
         begin = other = at
     sides = a[begin:], b[other:]
@@ -142,6 +142,11 @@ class Lazy(Sequence[_T]):
 def completion_length(rollout: StoredRollout) -> int:
     """Characters that the model wrote: texts and tool calls of all its turns."""
     return sum(_length(message) for message in rollout.completion if message["role"] == "assistant")
+
+
+def _learned(message: Message) -> bool:
+    """Is it a reply of the model, and not what the environment or another player said in its place?"""
+    return bool(message["role"] == "assistant" and message.get("weight", 1) != 0)
 
 
 def _length(message: Message) -> int:

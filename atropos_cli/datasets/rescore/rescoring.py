@@ -356,6 +356,7 @@ def rewards_of_run(folder: Path) -> RewardSet:
         tuple((reward.name, reward.weight) for reward in plan.rewards),
         plan.environment.name,
         {reward.name: {**reward.config, **reward.access} for reward in plan.rewards},
+        plan.environment.config,
     )
 
 

@@ -83,6 +83,41 @@ def test_a_text_of_a_scorer_that_does_not_count_costs_no_rollout(gen: Gen) -> No
     assert (rollout["rewards"], rollout["reward"]) == ({"includes": 1.0}, 1.0)
 
 
+def test_scorers_are_those_of_the_task_as_its_arguments_make_it(gen: Gen, cli: Cli, real: Path, tmp_path: Path) -> None:
+    assert gen("varied", ["yes"])[0]["rollouts"][0]["rewards"] == {"exact": 1.0}
+    both = ("--scored-by", "both", "--overwrite")
+    assert gen("varied", ["yes"], *both)[0]["rollouts"][0]["rewards"] == {"includes": 1.0, "label": 0.25}
+    ended = cli("score", tmp_path / "run", "-o", tmp_path / "scored.jsonl")
+    assert ended.code == 0, ended.stderr
+    scored = json.loads((tmp_path / "scored.jsonl").read_text().splitlines()[0])
+    assert scored["rollouts"][0]["rewards"] == {"includes": 1.0, "label": 0.25}
+    only = gen("varied", ["yes"], *both, "--reward", "label=1")[0]["rollouts"][0]
+    assert (only["rewards"], only["reward"]) == ({"label": 0.25}, 0.25)
+    needs = gen("said", ["yes"], "--text", "Say yes.", "--scored-by", "includes", "--overwrite")
+    assert needs[0]["rollouts"][0]["rewards"] == {"includes": 1.0}
+
+
+def test_a_mixture_has_the_scorers_of_its_members_arguments(real: Path, cli: Cli, tmp_path: Path) -> None:
+    ended = cli(
+        "gen", "mix", "--of", f"a=inspect:{real}@varied:scored_by=both", "--of", f"b=inspect:{real}@varied",
+        "--backend", "scripted", "--backend.replies", "yes", "--group-size", 2, "-q", "-o", tmp_path / "run",
+    )  # fmt: skip
+    assert ended.code == 0, ended.stderr
+    groups = [json.loads(line) for line in (tmp_path / "run" / "groups.jsonl").read_text().splitlines()]
+    assert {tuple(group["rollouts"][0]["rewards"]) for group in groups} == {("includes", "label"), ("exact",)}
+
+
+def test_a_task_that_cannot_be_made_yet_says_so_and_is_asked_again(
+    gen: Gen, real: Path, cli: Cli, tmp_path: Path
+) -> None:
+    later = ("--missing", tmp_path / "later")
+    ended = cli("gen", f"inspect:{real}@varied", "--backend", "scripted", "--backend.replies", "yes", *later)
+    assert ended.code != 0
+    assert "FileNotFoundError" in ended.stderr
+    (tmp_path / "later").touch()
+    assert gen("varied", ["yes"], *later)[0]["rollouts"][0]["rewards"] == {"exact": 1.0}
+
+
 def test_a_process_that_is_killed_once_costs_no_rollout(gen: Gen, tmp_path: Path) -> None:
     groups = gen("quiz", ["yes"], "--ways", "plain,kill", "--once", tmp_path / "killed", "--n", 4)
     assert sorted(group["task"]["id"] for group in groups) == ["q0", "q1", "q2", "q3"]

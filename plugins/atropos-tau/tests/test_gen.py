@@ -18,6 +18,16 @@ def say(messages, request):
         return "Please create a task." if len(messages) < 3 else "Thanks. ###STOP###"
     return "It is created." if messages[-1].role == "tool" else CALL
 """
+HALF = r"""
+from atropos_cli.sdk import FunctionCall, Message, ToolCall
+
+ODD = FunctionCall(name="create_task", arguments='{"user_id": "\ud83d", "\ud83d": 1}')
+
+def say(messages, request):
+    if any(message.role == "tool" for message in messages):
+        return "It is done."
+    return Message(role="assistant", content=None, tool_calls=(ToolCall(id="c", function=ODD),))
+"""
 Gen = Callable[..., list[dict[str, Any]]]
 Cli = Callable[..., Any]
 
@@ -85,6 +95,27 @@ def test_parts_ends_and_limits_are_told(gen: Gen, tmp_path: Path) -> None:
     )
     rollout = only(gen("errors", "./wrong.py:say", *one, "--env.max-errors", 3))
     assert (rollout["info"]["termination"], rollout["metrics"]["tool_errors"]) == ("too_many_errors", 3.0)
+
+
+def test_the_last_turn_that_is_allowed_ends_a_conversation_as_any_other(gen: Gen) -> None:
+    for folder, more, end in (
+        ("talk", ("--env.task-ids", "create_task_1", "--env.user", "scripted"), "user_stop"),
+        ("solo", ("--env.domain", "mock", "--env.solo", "--limit", 1), "agent_stop"),
+    ):
+        turns = int(only(gen(folder, "gold", *more))["metrics"]["turns"])
+        last = only(gen(f"{folder}-last", "gold", *more, "--env.max-turns", turns))
+        assert (last["info"]["termination"], last["stop_reason"], last["reward"]) == (end, "done", 1.0)
+        cut = only(gen(f"{folder}-cut", "gold", *more, "--env.max-turns", turns - 1))
+        assert (cut["info"]["termination"], cut["stop_reason"], cut["reward"]) == ("max_turns", "step_limit", 0.0)
+
+
+def test_half_a_character_in_a_call_is_an_error_of_the_call(gen: Gen) -> None:
+    Path("half.py").write_text(HALF)
+    rollout = only(gen("half", "./half.py:say", "--env.task-ids", "create_task_1", "--env.user", "scripted"))
+    assert (rollout.get("failure"), rollout["info"]["termination"]) == (None, "user_stop")
+    results = [message["content"] for message in rollout["messages"] if message["role"] == "tool"]
+    assert len(results) == 1
+    assert results[0].startswith("Error: ")
 
 
 def test_a_lost_process_takes_no_episode_with_it(tau: Path) -> None:

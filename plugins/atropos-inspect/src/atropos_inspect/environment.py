@@ -62,12 +62,23 @@ class InspectEnvironment(Environment):
     source: ClassVar[str] = ""
     python: ClassVar[str] = ""
     own_values: ClassVar[Data] = {}
+    required: ClassVar[Sequence[str]] = ()
     config: BridgeConfig
 
     def __init__(self, config: BridgeConfig) -> None:
         super().__init__(config)
         self._process: ForeignProcess | None = None
         self._about: Data = {}
+
+    @classmethod
+    def rewards_for(cls, config: BridgeConfig) -> Sequence[Reward | str]:
+        """The scorers of the task as these arguments make it; the first score where it cannot be made now."""
+        given = _given(config, cls.own_values)
+        if not given:
+            return cls.rewards
+        if any(name not in given for name in cls.required):
+            return InspectEnvironment.rewards
+        return _rewards(_scorers(cls.source, cls.python, given))
 
     async def open(self, *, workers: int = 1, seed: int = 0) -> None:
         """Start the process and make the task in it."""
@@ -78,7 +89,7 @@ class InspectEnvironment(Environment):
         self._about = hello["about"]
 
     def _settings(self, seed: int) -> Data:
-        given = {**chosen(self.config, BridgeConfig, self.own_values), **self.config.args}
+        given = _given(self.config, self.own_values)
         return {**_settings(self.source), "mode": "run", "args": given, "seed": seed}
 
     async def close(self) -> None:
@@ -129,6 +140,26 @@ class InspectEnvironment(Environment):
         except AtroposError as error:
             return None, failed(name, task, error, model)
         return said, rollout_of(name, task, said, model)
+
+
+def _given(config: BridgeConfig, own_values: Data) -> Data:
+    """The arguments of the task that are not its own defaults."""
+    return {**chosen(config, BridgeConfig, own_values), **config.args}
+
+
+def _scorers(source: str, python: str, args: Data) -> tuple[str, ...]:
+    """The names of the scorers of a task with arguments, () where it cannot be made: the run says why."""
+    settings = {**_settings(source), "mode": "scorers", "args": args}
+    try:
+        return tuple(describe(DIALECT, python, settings, beside=_file(source), cwd=_folder(source))["scorers"])
+    except AtroposError:
+        return ()
+
+
+def _rewards(scorers: Sequence[str]) -> Sequence[Reward | str]:
+    """Those of scorers: the first one counts."""
+    made = tuple(scorer_reward(item, float(not place)) for place, item in enumerate(scorers))
+    return made or InspectEnvironment.rewards
 
 
 def _settings(source: str) -> Data:
@@ -182,8 +213,8 @@ def environment_class(rest: str) -> type[InspectEnvironment]:
     settings = {**_settings(str(record.source)), "args": {}}
     beside = _file(str(record.source))
     made, about = process_class(InspectEnvironment, DIALECT, record, settings, beside=beside)
-    if names := about["scorers"]:
-        made.rewards = tuple(scorer_reward(item, float(not place)) for place, item in enumerate(names))
+    made.rewards = _rewards(about["scorers"])
+    made.required = tuple(about["required"])
     return made
 
 

@@ -55,8 +55,8 @@ def scored(rollout: Rollout, name: str | None) -> Score:
     if chosen not in scores:
         others = ", ".join(map(str, scores))
         raise Unscored(
-            f"the scorer {chosen} gave no score, {others} did; where the task's arguments decide on its scorers, "
-            "--reward inspect_score takes the first of them"
+            f"the scorer {chosen} gave no score, {others} did; where the task has other scorers each time it is "
+            "made, --reward inspect_score takes the first of them"
         )
     given = scores[chosen]
     value = value_of(given.get("value")) if isinstance(given, dict) else None

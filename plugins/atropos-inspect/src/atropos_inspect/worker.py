@@ -1,7 +1,7 @@
 """On the side of inspect_ai: one task, its samples as they are asked for, its model requests to the engine.
 
 Run by path under the task's own Python; it imports nothing of atropos. Settings: {"task", "file", "args", "seed",
-"mode"}, mode being "describe" or "run". Requests:
+"mode"}, mode being "describe", "scorers" or "run". Requests:
 
     {"do": "sample", "index": I, "epoch": N, "roles": [those with a model in the run]}
         -> {"messages", "scores", "limit", "target", "choices"}
@@ -41,6 +41,8 @@ async def start(settings: dict[str, Any]) -> dict[str, Any]:
     about = {"doc": inspect.getdoc(found) or "", **parameters(found)}
     if settings["mode"] == "describe":
         return {**about, **tried(settings, about)}
+    if settings["mode"] == "scorers":
+        return {"scorers": sample.scorer_names(made(settings))}
     if missing := [name for name in about["required"] if name not in settings["args"]]:
         failed = TypeError(f"the task {settings['task']} needs {', '.join(missing)}")
         failed.hint = " ".join(f"--{name.replace('_', '-')} VALUE" for name in missing)  # type: ignore[attr-defined]

@@ -144,6 +144,15 @@ def said(text: str, scored_by: str = "exact") -> Task:
 
 
 @task
+def varied(scored_by: str = "exact", missing: str | None = None) -> Task:
+    """Its arguments decide on its scorers; with `missing` it is made only while there is such a file."""
+    if missing is not None and not Path(missing).exists():
+        raise FileNotFoundError(missing)
+    by = {"exact": [exact()], "both": [includes(), label()]}[scored_by]
+    return Task(dataset=[Sample(input="Say yes.", target="yes")], solver=generate(), scorer=by)
+
+
+@task
 def tools() -> Task:
     """A number that a tool doubles."""
     samples = [Sample(input="Double 21.", target="42")]

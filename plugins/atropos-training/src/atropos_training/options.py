@@ -192,7 +192,7 @@ def _buckets(session: Session, args: Sequence[str], train: Bucket, said: Mapping
         trainer = registry.find("trainer", said.get("trainer") or train.model.model_fields["trainer"].default)  # type: ignore[union-attr]
     backend = _backend(registry, args, None if trainer is None else trainer.load().backend)
     buckets = gen_buckets(registry, registration, environment, backend)
-    buckets += reward_buckets(registry, args, environment.rewards if environment is not None else (), lenient=lenient)
+    buckets += reward_buckets(registry, args, environment, lenient=lenient)
     buckets += role_buckets(args, environment.roles if environment is not None else (), lenient=lenient)
     buckets += tools_buckets(registry, args, lenient=lenient)
     if trainer is None:

@@ -28,8 +28,9 @@ class Exported:
         self.split = split
         self._seed = seed
         self._opened: asyncio.Task[None] | None = None
-        own = {item.name: item for item in cls.rewards if not isinstance(item, str)}
-        rewards = component_rewards(find_rewards((), cls.rewards, registry), own, registry)
+        own = cls.rewards_for(config)
+        by_name = {item.name: item for item in own if not isinstance(item, str)}
+        rewards = component_rewards(find_rewards((), own, registry), by_name, registry)
         self.weights = {reward.name: reward.weight for reward in rewards}
         self.scorer = Scorer(rewards)
 
