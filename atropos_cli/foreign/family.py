@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 import types
-from collections.abc import Callable, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -105,13 +106,34 @@ def describe(
     stamps = [*(stamp(file) for file in (dialect.file, *files)), *environment_stamps(python)]
 
     def ask() -> Data:
-        # In a thread: whoever asks may be in a loop of its own, as a run is that makes the parts of its plan.
-        with ThreadPoolExecutor(1) as thread:
-            asked = _ask(dialect, python, settings, cwd)
-            hello = thread.submit(asyncio.run, asked).result()
+        hello = _awaited(_ask(dialect, python, settings, cwd))
         return {**hello["about"], "versions": hello["versions"], "python": hello["python"]}
 
     return kept_answer("foreign", [dialect.name, python, settings, stamps], ask)
+
+
+def _awaited(asked: Coroutine[Any, Any, Data]) -> Data:
+    """In a thread: the caller may be in a loop of its own, as a run is that makes the parts of its plan.
+
+    Ctrl-C, which the process of an environment does not see, breaks it off.
+    """
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(asked)
+
+    def work() -> None:
+        with contextlib.closing(loop):
+            loop.run_until_complete(asyncio.wait({task}))
+            loop.run_until_complete(loop.shutdown_default_executor())
+
+    thread = threading.Thread(target=work, name="describe")
+    thread.start()
+    try:
+        thread.join()
+    except BaseException:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join()
+        raise
+    return task.result()
 
 
 async def _ask(dialect: Dialect, python: str, settings: Data, cwd: str | None) -> Data:

@@ -182,6 +182,9 @@ class ForeignProcess:
             if self.hello:  # it did before: the requests that wait for it are sent once more, as after any crash
                 raise WorkerCrashed(said) from error
             raise PluginError(f"{said}{self.said()}") from error
+        except asyncio.CancelledError:
+            await worker.kill()
+            raise
         if hello.get("protocol") != inside.PROTOCOL:
             await worker.kill()
             raise PluginError(f"the environment's process speaks protocol {hello.get('protocol')!r}")

@@ -49,6 +49,11 @@ def environment_problems(component: Any) -> Iterator[Problem]:
             names = [str(item) for item in value] if isinstance(value, Mapping | Set) else [value]
             yield f"class {name}: {field} is {value!r}, not a tuple", f"{field} = {tuple(names)!r}"
     yield from rewards_problems(name, component.rewards)
+    if not isinstance(inspect.getattr_static(component, "rewards_for"), classmethod):
+        yield (
+            f"class {name}: rewards_for is called with the class",
+            "write @classmethod above def rewards_for(cls, config)",
+        )
     for method, words in _CALLS.items():
         function = inspect.getattr_static(component, method, None)
         if inspect.isfunction(function) and not _takes(function, 1 + len(words)):

@@ -68,9 +68,8 @@ def environment_rewards(ref: ComponentRef, registry: Registry) -> Sequence[Rewar
 
 def varied_rewards(cls: type[Environment]) -> bool:
     """Do the options of an environment decide on its rewards?"""
-    own: Any = cls.rewards_for
     default: Any = Environment.rewards_for
-    return own.__func__ is not default.__func__
+    return getattr(cls.rewards_for, "__func__", None) is not default.__func__
 
 
 def rewards_with(cls: type[Environment], config: BaseModel) -> Sequence[Reward | str]:

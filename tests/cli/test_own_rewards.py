@@ -84,6 +84,15 @@ def test_what_is_no_reward_is_told(cli: Any, marked: str, body: str, words: str)
     assert words in got.stderr
 
 
+@pytest.mark.parametrize("above", ["", "    @staticmethod\n"])
+def test_a_method_of_the_class_is_wanted(cli: Any, marked: str, above: str) -> None:
+    assert CODE.count("    @classmethod\n") == 1
+    Path("marked.py").write_text(CODE.replace("    @classmethod\n", above))
+    got = cli("gen", marked, "--backend", "scripted", "--backend.replies", "x", "-o", "run")
+    assert got.code == 4
+    assert "write @classmethod above def rewards_for" in got.stderr
+
+
 def test_members_of_a_mixture_have_those_of_their_own_options(cli: Any, marked: str) -> None:
     gen(cli, "mix", "--of", f'a={marked}:marks=["one"]', "--of", f"b={marked}", "-o", "run")
     assert sorted(map(str, rewards("run"))) == ["{'one': 3.0}", "{'plain': 5.0}"]

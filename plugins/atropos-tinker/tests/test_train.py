@@ -359,6 +359,20 @@ def test_a_download_that_fails_for_a_while(server: TinkerServer, small: Path, en
     assert (tmp_path / "run" / "model" / "adapter_model.safetensors").stat().st_size > 1000
 
 
+def test_a_download_that_breaks_off_late_is_made_again(server: TinkerServer) -> None:
+    """One that takes longer than a server is waited for; the time begins when it fails."""
+    tries = list[int]()
+
+    def slow() -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            time.sleep(1.2)
+            raise httpx.ReadError("broken off")
+
+    Service(server.url, "NO_KEY", max_wait=1.0).fetch(slow, server.url)
+    assert tries == [0, 1]
+
+
 @pytest.mark.parametrize(("status", "says"), [(403, "refuses a download"), (503, "cannot be reached")])
 def test_a_download_that_the_server_refuses(
     server: TinkerServer, small: Path, env_file: str, tmp_path: Path, status: int, says: str

@@ -313,6 +313,7 @@ def test_the_first_weights_are_left_where_others_may_have_been_taken(tmp_path: P
     assert given(tmp_path / "first", Saved("first"), 0) is None
     assert given(tmp_path / "again", Saved("first"), 0, served=True) == "step-0"
     assert (tmp_path / "again" / "weights" / "step-0" / "saved").read_text() == "first"
+    assert given(tmp_path / "again", Saved("first"), 0) == "step-0.1"  # resumed; the server is at step 0 now
 
 
 class Full(Saved):

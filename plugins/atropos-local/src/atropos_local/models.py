@@ -115,6 +115,8 @@ def load_weights(model: Any, folder: str) -> None:
     from safetensors import SafetensorError
 
     try:
+        if getattr(model.config, "quantization_config", None) is not None:
+            raise ValueError("the model that runs is quantised")
         with loading_model():
             # By the configuration of the model that runs: of a folder without one, as while it is being removed,
             # transformers makes a model of the architecture's default size, which may fill the memory.

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,6 +32,7 @@ _KILLING = 10.0
 """Seconds after which a server that starts processes faster than they are killed is left."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def main(command: list[str]) -> int:
@@ -43,7 +46,12 @@ def main(command: list[str]) -> int:
     if not inner:
         os.setsid()  # who ends the group of the outer one leaves the inner one to its work
         os._exit(_status(_run(command) if _bound(outer) else 143))
-    signal.signal(signal.SIGTERM, lambda number, _: os.kill(inner, number))
+
+    def passed_on(number: int, frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(inner, number)
+
+    signal.signal(signal.SIGTERM, passed_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, asked)
     code = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is left is being killed
@@ -62,10 +70,12 @@ def _bound(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def _killed_with_us() -> None:
+def _killed_with(guard: int) -> None:
     """In the server's process: it is killed when its parent is, even when both guards are killed at once."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != guard:  # killed before that was said
+        os._exit(137)
 
 
 def _run(command: list[str]) -> int:
@@ -89,7 +99,7 @@ def _run(command: list[str]) -> int:
             stdout=pipe,
             stderr=pipe,
             start_new_session=True,
-            preexec_fn=_killed_with_us,  # no thread has started yet
+            preexec_fn=functools.partial(_killed_with, os.getpid()),  # no thread has started yet
         )
     except OSError as error:
         sys.stderr.write(f"{command[0]}: {error.strerror or error}\n")
@@ -151,7 +161,9 @@ def _readable(line: bytes) -> bytes:
     text = line.decode("utf-8", "replace")
     if "\\ud" in text.lower():
         with contextlib.suppress(ValueError, RecursionError):  # not JSON: as it is
-            text = json.dumps(json.loads(text), ensure_ascii=False)
+            message = json.dumps(json.loads(text), ensure_ascii=False)
+            if _HALF.search(message):  # else the server's own spelling of numbers stays
+                text = message
     return text.encode("utf-8", "replace")
 
 

@@ -149,14 +149,15 @@ class Service:
                 return error
             return None
 
-        began = time.monotonic()
+        failed = 0.0
         while (error := self.wait(once)) is not None:
+            failed = failed or time.monotonic()  # not before: a large download may take longer than we wait
             if isinstance(error, OSError):
                 raise error
             text = (str(error).strip() or type(error).__name__).splitlines()[0]
             if not _passes(error):
                 raise Refused(f"{place_of(address)} refuses a download: {text}", hint=_RESUME) from error
-            if self._stopping() or time.monotonic() - began > self._max_wait:
+            if self._stopping() or time.monotonic() - failed > self._max_wait:
                 if isinstance(error, Unreadable):
                     raise error
                 raise ServerUnavailable(

@@ -19,7 +19,7 @@ from atropos_cli.sdk.data import atomic_write
 from atropos_cli.sdk.models import loading_model
 from atropos_cli.sdk.runs import Plan
 from atropos_cli.sdk.training import Trainer, TrainResult
-from atropos_cli.sdk.trajectories import MARKER, Pull
+from atropos_cli.sdk.trajectories import MARKER, Pull, read_marker
 from atropos_training.batches import Batches
 from atropos_training.order import task_digests
 from atropos_training.session import TrainSession
@@ -143,7 +143,9 @@ class PullSession(TrainSession):
         place = self.folder / WEIGHTS
         place.mkdir(exist_ok=True)
         name = None
-        if step or self._batches.served():  # else all have the weights that this trainer begins with
+        earlier = read_marker(place)
+        # Else all have the weights that this trainer begins with. An earlier session may have left them all the same.
+        if step or self._batches.served() or (earlier is not None and earlier.folder is not None):
             writing = place / ".writing"
             shutil.rmtree(writing, ignore_errors=True)
             try:

@@ -159,7 +159,7 @@ def load_reward_model(name: str) -> Any:
                 model = AutoModelForSequenceClassification.from_config(config).to(_fp32())
                 model.base_model.load_state_dict(causal.base_model.state_dict())
                 model.config._name_or_path = causal.config._name_or_path
-    except TrainerError:
+    except (ConfigError, TrainerError):
         raise
     except Exception as error:  # as above
         raise TrainerError(
