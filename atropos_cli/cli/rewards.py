@@ -45,9 +45,10 @@ def _buckets(registry: Registry, wanted: Sequence[str], own: Iterable[Any], *, l
     from atropos_cli.config.buckets import reward_bucket
     from atropos_cli.ports.backend import NoOptions
     from atropos_cli.ports.reward import Reward
+    from atropos_cli.rollout.references import reward_objects
 
     own = list(own)
-    by_name = {reward.name: reward for reward in own if isinstance(reward, Reward)}
+    by_name = reward_objects(own)
     installed = frozenset(item.name for item in registry.registrations("reward"))
     found: dict[str, Bucket] = {}
     for item in wanted or own:

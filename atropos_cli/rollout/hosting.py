@@ -18,13 +18,7 @@ from atropos_cli.plugins.registry import Registry
 from atropos_cli.ports.environment import Environment, GameEnvironment
 from atropos_cli.rollout.episodes import EpisodeState, with_tools
 from atropos_cli.rollout.mixture import Mixture
-from atropos_cli.rollout.references import (
-    component_rewards,
-    environment_config,
-    find_rewards,
-    reward_objects,
-    rewards_with,
-)
+from atropos_cli.rollout.references import environment_config, own_rewards
 from atropos_cli.rollout.returned import episode_of, messages_of, task_of, tasks_of
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import as_failures
@@ -57,8 +51,7 @@ class Hosted:
         self.environment = cls(config)
         self.split = split or cls.splits[0]
         check_split(cls, self.split)
-        own = rewards_with(cls, config)
-        self._scorer = Scorer(component_rewards(find_rewards((), own, registry), reward_objects(own), registry))
+        self._scorer = Scorer(own_rewards(cls, config, registry))
         self._seed = seed
         self._source: Sequence[Task] | None = None
 

@@ -85,6 +85,12 @@ def rewards_with(cls: type[Environment], config: BaseModel) -> Sequence[Reward |
     return own
 
 
+def own_rewards(cls: type[Environment], config: BaseModel, registry: Registry) -> list[Reward]:
+    """The rewards of an environment with these options, for use outside a plan. Raises PluginError and ConfigError."""
+    own = rewards_with(cls, config)
+    return component_rewards(find_rewards((), own, registry), reward_objects(own), registry)
+
+
 def environment_config(cls: type[Environment], name: str, options: Mapping[str, Any]) -> BaseModel:
     """The options of an environment, checked. Raises ConfigError."""
     return make_config(cls.Config, options, owner=f"environment {name!r}", env_prefix="ATROPOS_ENV__")

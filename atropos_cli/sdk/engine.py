@@ -23,7 +23,7 @@ from atropos_cli.rollout.planner import (
     build_plan,
 )
 from atropos_cli.rollout.player import OnFailure, Player
-from atropos_cli.rollout.references import component_rewards, find_rewards, make_config, public_options
+from atropos_cli.rollout.references import component_rewards, find_rewards, make_config, own_rewards, public_options
 from atropos_cli.rollout.report import Rolling
 from atropos_cli.rollout.scoring import Scorer
 from atropos_cli.rollout.stopping import Abort
@@ -63,5 +63,6 @@ __all__ = [
     "make_group_id",
     "names_a_file",
     "open_backend",
+    "own_rewards",
     "public_options",
 ]

@@ -68,49 +68,44 @@ def write(folder: Path, policy: Policy, saved: Saved, words: Words, state: dict[
 
     Raises TrainerError, ServerUnavailable; an older folder stays then.
     """
-    writing = folder.with_name(f"{_WRITING}{folder.name}")
-    for left in folder.parent.glob(f"{_WRITING}*"):  # by a session that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    try:
+    with _placing(folder) as writing:
         writing.mkdir(parents=True)
         _download(policy, saved.sampler, writing)
         _complete(writing, words.location)
         words.tokenizer.save_pretrained(str(writing))
         (writing / STATE).write_text(json.dumps(state, indent=1) + "\n", encoding="utf-8")
-        _force_to_disk(writing)
-        if folder.exists():
-            old = folder.with_name(f"{_WRITING}old-{folder.name}")
-            shutil.rmtree(old, ignore_errors=True)
-            folder.rename(old)
-            writing.rename(folder)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            writing.rename(folder)
-    except OSError as error:
-        raise _cannot_write(folder, error) from error
-    finally:
-        shutil.rmtree(writing, ignore_errors=True)
 
 
 def copy(source: Path, folder: Path) -> None:
-    """Put a copy of a checkpoint in place as another folder. Raises TrainerError."""
-    writing = folder.with_name(f"{_WRITING}{folder.name}")
-    shutil.rmtree(writing, ignore_errors=True)
-    try:
+    """Put a copy of a checkpoint in place as another folder. Raises TrainerError; an older folder stays then."""
+    with _placing(folder) as writing:
         shutil.copytree(source, writing, ignore=shutil.ignore_patterns(_EVALUATED))
+
+
+@contextlib.contextmanager
+def _placing(folder: Path) -> Iterator[Path]:
+    """A place beside a folder, to be filled: it becomes the folder, whole, or nothing of it stays.
+
+    Raises TrainerError where it cannot be written.
+    """
+    for left in folder.parent.glob(f"{_WRITING}*"):  # by a session that was killed
+        shutil.rmtree(left, ignore_errors=True)
+    writing, old = (folder.with_name(f"{_WRITING}{word}{folder.name}") for word in ("", "old-"))
+    try:
+        yield writing
         _force_to_disk(writing)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            folder.rename(old)
         writing.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
-        raise _cannot_write(folder, error) from error
+        # shutil.Error lists the files that failed; the first is enough.
+        first = error.args[0][0][-1] if isinstance(error, shutil.Error) and error.args and error.args[0] else error
+        raise TrainerError(
+            f"{folder} cannot be written: {first}", hint="mend it, then continue with --resume"
+        ) from error
     finally:
         shutil.rmtree(writing, ignore_errors=True)
-
-
-def _cannot_write(folder: Path, error: OSError) -> TrainerError:
-    """shutil.Error lists the files that failed; the first is enough."""
-    first = error.args[0][0][-1] if isinstance(error, shutil.Error) and error.args and error.args[0] else error
-    return TrainerError(f"{folder} cannot be written: {first}", hint="mend it, then continue with --resume")
 
 
 def is_evaluated(folder: Path) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from atropos_cli.sdk import DataError, Environment, Message, Rollout, Task, assistant
 from atropos_cli.sdk.authoring import load_registry
-from atropos_cli.sdk.engine import Scorer, component_rewards, find_rewards, make_config
+from atropos_cli.sdk.engine import Scorer, make_config, own_rewards
 
 
 class Exported:
@@ -28,9 +28,7 @@ class Exported:
         self.split = split
         self._seed = seed
         self._opened: asyncio.Task[None] | None = None
-        own = cls.rewards_for(config)
-        by_name = {item.name: item for item in own if not isinstance(item, str)}
-        rewards = component_rewards(find_rewards((), own, registry), by_name, registry)
+        rewards = own_rewards(cls, config, registry)
         self.weights = {reward.name: reward.weight for reward in rewards}
         self.scorer = Scorer(rewards)
 
